@@ -154,6 +154,8 @@ impl Presence {
             }
             // What is down tells once more when it goes, but for what was told meanwhile.
             Ok(made) if !made.is_up => {}
+            // The system does not say for now, as without descriptors, and tells of it once only.
+            Err(_) if self.watch.is_some() => {}
             _ => self.due = None,
         }
         Change::None
@@ -290,6 +292,38 @@ mod tests {
                     other => panic!("it is not had again: {other:?}"),
                 }
             }
+            Ok(())
+        };
+        let Ok(network) = Network::new() else {
+            println!("skipped: no network of its own");
+            return;
+        };
+        if let Err(why) = network.within(seen).unwrap() {
+            println!("skipped: {why}");
+        }
+    }
+
+    /// As where there is no descriptor for the question: nobody tells of the change once more.
+    #[test]
+    fn a_change_is_looked_at_again_where_the_system_did_not_say() {
+        let seen = || {
+            if !make() {
+                return Err("no interfaces".to_owned());
+            }
+            let interface = Interface { name: NAME.into(), way: Way::Packet };
+            let open = Frames::open(&interface, Role::Takes);
+            let frames = open.map_err(|error| format!("no packet socket: {error}"))?;
+            let mut presence = Presence::of(&frames, NAME, claim_number(NAME).ok());
+            let look = |presence: &mut Presence, seconds: u32| {
+                let now = Instant(0) + LOOK_PAUSE * seconds;
+                presence.look(&interface, Role::Takes, &frames, now)
+            };
+            // The kernel takes that for no question.
+            let index = presence.index.replace(0);
+            assert!(matches!(look(&mut presence, 1), Change::None));
+            assert!(ip("link set v0 address 02:00:00:00:00:07"));
+            presence.index = index;
+            assert!(matches!(look(&mut presence, 2), Change::Moved), "{:?}", presence.due());
             Ok(())
         };
         let Ok(network) = Network::new() else {
