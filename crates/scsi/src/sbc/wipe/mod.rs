@@ -84,8 +84,10 @@ pub(crate) struct Wipe {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trying {
     First,
-    /// Until changes are held back no more, or others have given back what they use.
+    /// Until changes are held back no more.
     Waits,
+    /// Until others have given back what they use.
+    Crowded,
     Again,
 }
 
@@ -262,8 +264,13 @@ impl Wipe {
             }
             // Others have so much of it, and give it back: a write hears TASK SET FULL.
             Input::Store(Outcome::Failed(Error::Busy)) => {
-                self.trying = Trying::Waits;
+                self.trying = Trying::Crowded;
                 Some(Step::Wait)
+            }
+            // Of silence nothing was said.
+            Input::Turn if self.trying == Trying::Crowded => {
+                self.trying = Trying::First;
+                self.last.clone().map(Step::Store)
             }
             Input::Turn if self.trying == Trying::Waits && is_held => Some(Step::Wait),
             Input::Turn if self.trying == Trying::Waits => {

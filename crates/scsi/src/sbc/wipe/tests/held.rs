@@ -110,6 +110,22 @@ fn a_wipe_waits_for_room_that_others_use() {
     assert!(all(&bench, 5) && ready(&bench).is_none());
 }
 
+/// Who was told that there is no room was not told that it is silent.
+#[test]
+fn a_wipe_that_has_waited_for_room_waits_for_a_take_over_too() {
+    let bench = Bench::new();
+    let mut job = job(&bench, &sanitize(0x81, 8), &overwrite(1, &[5; 4]));
+    let Step::Store(first) = job.work(Input::Turn) else { panic!("it begins") };
+    assert!(matches!(job.work(Input::Store(Outcome::Failed(Error::Busy))), Step::Wait));
+    assert!(matches!(job.work(Input::Turn), Step::Store(_)));
+    // Held back when it was asked, and no more when it is heard.
+    let silent = job.work(Input::Store(Outcome::Failed(Error::Silent)));
+    assert!(matches!(silent, Step::Wait), "{silent:?}");
+    let step = job.work(Input::Turn);
+    assert!(matches!(step, Step::Store(op) if op.range() == first.range()), "the same");
+    assert_eq!(codes(ready(&bench)), IN_PROGRESS);
+}
+
 /// It may have been held back until just now: who says so twice has fallen silent.
 #[test]
 fn a_wipe_of_a_store_that_is_silent_fails() {
