@@ -2,6 +2,8 @@
 //! What waits for reactors, or for a file, is done in a thread of its own. Where there is none any
 //! more, as at the bound of a control group, it is done here, and other connections wait.
 
+use std::panic;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -47,7 +49,8 @@ impl Aside {
             thread = thread.stack_size(len);
         }
         if thread.spawn(move || once(&shared)).is_err() {
-            once(&work);
+            // As in a thread a panic, which has said why, ends no more than this.
+            let _ = panic::catch_unwind(AssertUnwindSafe(|| once(&work)));
         }
         told.await.ok()
     }
@@ -86,6 +89,17 @@ mod tests {
         let none = Aside::without_threads();
         for _ in 0..=ASIDE_MAX {
             assert_eq!(done(&none), Some(here));
+        }
+    }
+
+    /// Here it would end a connection without an answer, or the telling of all streams.
+    #[test]
+    fn what_panics_takes_nobody_along() {
+        for aside in [Aside::default(), Aside::without_threads()] {
+            for _ in 0..=ASIDE_MAX {
+                assert_eq!(wait(aside.run(|| -> u8 { panic!("a defect") })), None);
+            }
+            assert_eq!(wait(aside.run(|| 7)), Some(7));
         }
     }
 
