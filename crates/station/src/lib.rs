@@ -28,6 +28,7 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use engine::links;
 use rustix::event::EventfdFlags;
 use rustix::net::AddressFamily;
 use rustix::net::SocketAddrUnix;
@@ -226,7 +227,18 @@ pub fn connect(place: &Place) -> io::Result<OwnedFd> {
         orders.send(Order::Connect(place.mac, answer));
     }
     // The thread answers, or drops the question when it ends.
-    answered.recv().unwrap_or_else(|_| Err(io::ErrorKind::ConnectionAborted.into()))
+    let answer = answered.recv().unwrap_or_else(|_| Err(io::ErrorKind::ConnectionAborted.into()));
+    answer.map_err(|error| explained(error, &place.interface.name))
+}
+
+/// Says so where nobody answers since our own interface is down.
+fn explained(error: io::Error, interface: &str) -> io::Error {
+    let is_down = || links::Made::of(interface).is_ok_and(|made| !made.is_up);
+    if error.kind() != io::ErrorKind::TimedOut || !is_down() {
+        return error;
+    }
+    let text = format!("{interface} is down; try: ip link set {interface} up");
+    io::Error::new(error.kind(), text)
 }
 
 /// Has the frames of connections that will be opened from `interface`: for a process that gives up
@@ -338,7 +350,7 @@ fn claim(interface: &str) -> io::Result<[OwnedFd; 2]> {
 
 /// Of the interface that has the name now.
 fn claim_number(interface: &str) -> io::Result<OwnedFd> {
-    match engine::links::number(interface) {
+    match links::number(interface) {
         // No name of an interface has a slash in it.
         Ok(number) => claimed(&format!("/{number}")),
         Err(_) => unnamed(),

@@ -45,6 +45,8 @@ pub(crate) struct Presence {
     /// When it is looked for again; None while all is well.
     due: Option<Instant>,
     is_gone: bool,
+    /// It is there and down, which was told.
+    is_down: bool,
     /// Why it could not be had again, as it was last told.
     told: String,
     /// As long as it is there, nobody else takes connections at the interface of this number. One
@@ -60,6 +62,13 @@ pub(crate) enum Change {
     /// It has another address: peers do not know us by that, nor does what filters frames.
     Moved,
     Back(Frames),
+}
+
+/// How an interface that is there is set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Up,
+    Down,
 }
 
 impl Seen {
@@ -92,7 +101,7 @@ impl Presence {
         // What has changed before it was watched nobody tells.
         let due = index.map(|_| Instant(0));
         let watch = index.and_then(|_| Watch::open().ok());
-        Self { seen, index, watch, due, is_gone, told: String::new(), claim }
+        Self { seen, index, watch, due, is_gone, is_down: false, told: String::new(), claim }
     }
 
     /// What is readable when the kernel has told of interfaces; see [`Presence::hear`].
@@ -153,12 +162,33 @@ impl Presence {
                 return self.has_moved(interface, Mac(mac), now);
             }
             // What is down tells once more when it goes, but for what was told meanwhile.
-            Ok(made) if !made.is_up => {}
+            Ok(made) if !made.is_up => self.is_set(interface, frames, State::Down),
             // The system does not say for now, as without descriptors, and tells of it once only.
             Err(_) if self.watch.is_some() => {}
-            _ => self.due = None,
+            _ => {
+                self.due = None;
+                self.is_set(interface, frames, State::Up);
+            }
         }
         Change::None
+    }
+
+    /// Down, no frame comes or goes, and no call says why.
+    fn is_set(&mut self, interface: &Interface, frames: &Frames, state: State) {
+        let (name, is_down) = (interface.name.as_str(), state == State::Down);
+        if std::mem::replace(&mut self.is_down, is_down) == is_down {
+            return;
+        }
+        let way = frames.told();
+        let told = if is_down { format!("{way}; {DOWN}") } else { way };
+        self.seen.set(Facts { frames: told, ..self.seen.get() });
+        match state {
+            State::Down => tracing::warn!(
+                interface = name,
+                "{DOWN}: nobody is reached there; try: ip link set {name} up"
+            ),
+            State::Up => tracing::info!(interface = name, "the interface is up"),
+        }
     }
 
     fn is_lost(&mut self, interface: &Interface) -> Change {
@@ -202,7 +232,8 @@ impl Presence {
                 self.seen.set(facts);
                 let seen = self.seen.clone();
                 let (index, told, watch) = (Some(index), String::new(), self.watch.take());
-                *self = Self { seen, index, watch, due: None, is_gone: false, told, claim };
+                let (is_gone, is_down) = (false, false);
+                *self = Self { seen, index, watch, due: None, is_gone, is_down, told, claim };
                 Change::Back(frames)
             }
             Err(error) => {
@@ -234,6 +265,9 @@ fn again(interface: &Interface, role: Role) -> io::Result<(Option<OwnedFd>, u32,
 
 /// What is told of one that is down with another address.
 const MOVED: &str = "the interface has another address, and is waited for";
+
+/// What is told of one that is down.
+pub(crate) const DOWN: &str = "the interface is down";
 
 const NODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
 
@@ -367,6 +401,43 @@ mod tests {
                 assert_eq!((presence.seen().get().mac, frames.mac()), (mac, mac));
                 assert!(matches!(look(&mut presence, &frames), Change::None), "once");
             }
+            Ok(())
+        };
+        let Ok(network) = Network::new() else {
+            println!("skipped: no network of its own");
+            return;
+        };
+        if let Err(why) = network.within(seen).unwrap() {
+            println!("skipped: {why}");
+        }
+    }
+
+    /// From the start on, and when it goes.
+    #[test]
+    fn an_interface_that_is_down_is_told() {
+        let seen = || {
+            if !make() || !ip("link set v0 down") {
+                return Err("no interfaces".to_owned());
+            }
+            let interface = Interface { name: NAME.into(), way: Way::Packet };
+            let open = Frames::open(&interface, Role::Takes);
+            let frames = open.map_err(|error| format!("no packet socket: {error}"))?;
+            let mut presence = Presence::of(&frames, NAME, claim_number(NAME).ok());
+            let mut now = Instant(0);
+            for (word, told) in [
+                ("down", "packet; the interface is down"),
+                ("up", "packet"),
+                ("down", "packet; the interface is down"),
+                ("up", "packet"),
+            ] {
+                assert!(ip(&format!("link set {NAME} {word}")));
+                now = now + LOOK_PAUSE;
+                presence.hear(now);
+                let change = presence.look(&interface, Role::Takes, &frames, now);
+                assert!(matches!(change, Change::None), "{word}: {change:?}");
+                assert_eq!(presence.seen().get().frames, told, "{word}");
+            }
+            assert_eq!(presence.due(), None, "nothing is looked for");
             Ok(())
         };
         let Ok(network) = Network::new() else {
