@@ -388,6 +388,8 @@ impl Stores {
     /// Takes note of `open`, which is `path`, if it was made. Hosts write from byte `content` on.
     fn note(&mut self, path: &str, open: &OpenFile, content: u64) {
         if open.made {
+            // Who has not mounted what should hold it learns it here.
+            tracing::info!(path, "made a new, empty file");
             let (path, fd) = (path.to_owned(), Arc::clone(&open.fd));
             self.made.0.push(MadeFile { path, fd, content });
         }
