@@ -53,9 +53,20 @@ fn wrong_value(error: &clap::Error) -> Option<String> {
     Some(format!("{option} {value}: a whole number is right, for example {example}"))
 }
 
+/// A value behind a blank, of the option whose value is optional.
+fn apart_value(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidArg) else { return None };
+    let words: Vec<_> = std::env::args_os().collect();
+    let is_apart = words.windows(2).any(
+        |pair| matches!(pair, [option, word] if option == "--sandbox" && word == value.as_str()),
+    );
+    let right = if ["auto", "yes", "no"].contains(&value.as_str()) { value } else { "yes" };
+    is_apart.then(|| format!("--sandbox {value}: --sandbox={right} is right, with = and no blank"))
+}
+
 /// What clap says of arguments, or help, without secrets.
 fn wrong_arguments(error: &clap::Error) -> u8 {
-    if let Some(text) = wrong_value(error) {
+    if let Some(text) = wrong_value(error).or_else(|| apart_value(error)) {
         let text = output::error(&anyhow::Error::msg(text));
         output::failure(&text, 2);
         return 2;

@@ -186,6 +186,12 @@ fn one_secret_for_both_directions_is_refused() {
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("--mutual-user b: ") && said.contains("each needs its own"), "{said}");
+    let url = "iscsi://127.0.0.1:1/iqn.2026-01.com.example:a/0";
+    let output = lunwire(&[&["inspect", url, "--chap-user", "a"][..], &credentials].concat());
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    let place = format!("--mutual-secret-file {same}: ");
+    assert!(said.contains(&place) && said.contains("each needs its own"), "{said}");
 }
 
 #[test]

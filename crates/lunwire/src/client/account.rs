@@ -103,7 +103,12 @@ pub(super) fn of(client: &ClientOptions, url: &Url) -> Result<Option<Arc<Account
         }
         (Some(own), target) => {
             let account = Account::new(own, target);
-            Ok(Some(Arc::new(account.map_err(|error| Usage(error.to_string()))?)))
+            let place = match file {
+                Some(file) => shown_file(&format!("--{end}mutual-secret-file"), file),
+                None => format!("URL {url}"),
+            };
+            let wrong = |error| Usage(format!("{place}: {error}"));
+            Ok(Some(Arc::new(account.map_err(wrong)?)))
         }
     }
 }

@@ -369,3 +369,15 @@ fn interfaces_of_a_configuration_are_looked_at() {
     }
     fails(2, &["serve", "--ether", "lo", "--ether", "lo"], &["--ether", "named twice"]);
 }
+
+/// The value of `--sandbox` may be left out, so it stands behind `=` alone.
+#[test]
+fn a_value_of_the_sandbox_behind_a_blank_is_told_with_what_is_right() {
+    for (word, right) in
+        [("yes", "--sandbox=yes"), ("no", "--sandbox=no"), ("all", "--sandbox=yes")]
+    {
+        let said = format!("--sandbox {word}: {right} is right");
+        fails(2, &["serve", "--sandbox", word, "--lun", "memory:1M"], &[&said]);
+    }
+    fails(2, &["serve", "yes", "--lun", "memory:1M"], &["unexpected argument 'yes'"]);
+}
