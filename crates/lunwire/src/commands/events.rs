@@ -65,7 +65,8 @@ pub(crate) fn run(options: &EventsOptions) -> Result<()> {
             told.events.iter().for_each(|event| output::line(line(event)));
             if told.left_out > left_out {
                 let more = told.left_out - left_out;
-                output::warn(format_args!("{more} events were too many in a second: not kept"));
+                let counted = words::count(more, "event");
+                output::warn(format_args!("{counted} not kept: too many came in a second"));
             }
             left_out = told.left_out;
         }

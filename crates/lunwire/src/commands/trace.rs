@@ -322,7 +322,10 @@ fn tell(order: &TraceOrder, path: &Path, heard: Option<Reply>, is_gone: bool) ->
         _ if lost > 0 => Ok(()),
         (0, 1..) => bail!("nothing was said meanwhile that the trace is about"),
         (0, 0) if filters => {
-            bail!("no session matched --target, --initiator or --session; try: lunwire sessions")
+            bail!(
+                "no session matched what was asked for (--target, --initiator, --session, --lun); \
+                 try: lunwire sessions"
+            )
         }
         (0, 0) => bail!("there was no session meanwhile"),
     }

@@ -7,13 +7,14 @@ use control::admin::Reply;
 
 /// Commands that messages propose, and what is the same in the API; those that begin as others do
 /// come first.
-const COMMANDS: [(&str, &str); 9] = [
+const COMMANDS: [(&str, &str); 10] = [
     ("lunwire alua", "/api/v1/port-groups"),
     ("lunwire limit", "limits of /api/v1/status"),
     ("lunwire lun add", "add-lun"),
     ("lunwire lun remove", "remove-lun"),
     ("lunwire lun resize", "resize-lun"),
     ("lunwire reload", "reload"),
+    ("lunwire serve --config FILE", "a start with a configuration file"),
     ("lunwire serve", "the daemon"),
     ("lunwire sessions", "/api/v1/sessions"),
     ("lunwire status", "/api/v1/status"),
@@ -84,7 +85,7 @@ mod tests {
             ("--space-warning 3: no size", "space_warning 3: no size"),
             ("block = 4096 (lunwire lun add: --block 4096)", "block = 4096 (add-lun: block 4096)"),
             ("the sandbox (--sandbox) or --sandbox=auto", "the sandbox (sandbox) or sandbox=auto"),
-            ("try: lunwire serve --config FILE", "try: the daemon config FILE"),
+            ("try: lunwire serve --config FILE", "try: a start with a configuration file"),
             // What others have chosen stays as it is.
             ("iqn.2026-01.com.example:a--b", "iqn.2026-01.com.example:a--b"),
             ("file:/srv/--x -- ---", "file:/srv/--x -- ---"),
