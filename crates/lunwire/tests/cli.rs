@@ -502,7 +502,7 @@ fn the_laboratory_writes_reports() {
     let results = results.to_str().unwrap();
     let same = lunwire(&["lab", "report", "--compare", results, results]);
     let text = String::from_utf8(same.stdout).unwrap();
-    assert!(text.contains("+0 %, within the spread"), "{text}");
+    assert!(text.contains("+0.0 points, within the spread"), "{text}");
     let other = out.join("fast05/results.json");
     let wrong = lunwire(&["lab", "report", "--compare", results, other.to_str().unwrap()]);
     assert_eq!(wrong.status.code(), Some(1));
