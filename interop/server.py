@@ -383,6 +383,16 @@ def engines(amp=False):
     return wanted
 
 
+def by_turns(variants, place):
+    """Those of `variants` (engines, adapters, lengths of blocks) that the case at this place of a
+    suite meets: all. Where TURN, a number, is set, it is one: the next variant for the next case,
+    and the next one for the next number (`scripts/test --turns`)."""
+    turn = os.environ.get("TURN")
+    if turn is None or not variants:
+        return list(variants)
+    return [variants[(int(turn) + place) % len(variants)]]
+
+
 def matrix(folder, amp=()):
     """The servers that every client meets: (label, store, engine), `file:` in `folder`. Of stores
     named in `amp` also with polling cores. A store in STORES that is a whole word, such as
