@@ -56,7 +56,8 @@ bench: build ## Speed beside tgt, libiscsi, the machine's limit; iSER beside TCP
 	@interop/setup
 	@status=0; for bench in run iser attach; do bench/$$bench --gate || status=1; done; exit $$status
 
-bench-crc: ## CRC32C and copying with it, beside other crates and memcpy, about a minute
+bench-crc: ## CRC32C and copying with it, beside ISA-L, other crates and memcpy, about a minute
+	@interop/setup --only libisal2
 	@bench/crc/run
 
 bench-ceph: build ## Images of Ceph beside librbd itself and tgt, about 4 minutes

@@ -26,6 +26,9 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
+    if !isal::is_here() {
+        eprintln!("bench/crc: without ISA-L, which is not installed (Debian: libisal2)");
+    }
     let mut report = Report::new(effort);
     let wanted = |part: &str| only.as_deref().is_none_or(|only| only == part);
     if wanted("digest") {
