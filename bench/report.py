@@ -226,6 +226,9 @@ class Report:
             head = [f"{side}, us of a command", *names, copies, "digests of a byte"]
             if rows:
                 parts.append(table(head, rows))
+        if parts:
+            parts.insert(0, "One turn of 127 is timed. One in which a thread slept before the "
+                            "load came counts as much, and then *idle* is longer than it was.")
         return "\n\n".join(parts)
 
     def one_sided(self):
