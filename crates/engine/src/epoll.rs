@@ -184,10 +184,8 @@ impl Epoll {
         if budget == 0 {
             return false;
         }
-        let mut end = from + Duration::from_nanos(budget);
-        if let Some(deadline) = deadline {
-            end = end.min(deadline);
-        }
+        let whole = from + Duration::from_nanos(budget);
+        let end = deadline.map_or(whole, |deadline| whole.min(deadline));
         loop {
             self.ask(Some(Duration::ZERO));
             let now = monotonic();
@@ -196,6 +194,9 @@ impl Epoll {
                 return true;
             }
             if now >= end {
+                if end == whole {
+                    self.spin.lose();
+                }
                 return false;
             }
             std::hint::spin_loop();

@@ -4,6 +4,10 @@
 //! Sleeping costs tens of microseconds until the thread runs again; spinning costs the core.
 //! So a port spins while recent waits were short, and does not once they were long: a daemon
 //! with nothing to do uses no CPU.
+//!
+//! Where both sides have one CPU between them, waits are short and spinning is what makes them as
+//! long as they are: the peer cannot run meanwhile. So after some spins in a row that were lost a
+//! port sleeps at once for a while, which gets longer as long as they are.
 
 use std::time::Duration;
 
@@ -17,6 +21,10 @@ use crate::limits::WAKE_COST;
 pub(crate) struct Spin {
     max_ns: u64,
     average_ns: u64,
+    /// Spins in a row that brought nothing.
+    lost: u32,
+    /// Waits to come in which nobody spins.
+    rest: u32,
 }
 
 /// Weight of a new observation is one in this.
@@ -26,25 +34,46 @@ const WEIGHT: u64 = 8;
 /// and about twenty short ones start it again.
 const CLAMP: u64 = 16;
 
+/// So many spins in a row may be lost.
+const LOST_MAX: u32 = 4;
+
+/// Waits without a spin after that, and after as many doublings.
+const REST: u32 = 16;
+const DOUBLINGS: u32 = 4;
+
 impl Spin {
     /// Spins for at most `max`; never on a machine with one CPU.
     pub(crate) fn new(max: Duration) -> Self {
         let max = if affinity::online_cpus() > 1 { max } else { Duration::ZERO };
         let max_ns = u64::try_from(max.as_nanos()).unwrap_or(u64::MAX / CLAMP);
-        Self { max_ns, average_ns: max_ns.saturating_mul(CLAMP) }
+        Self { max_ns, average_ns: max_ns.saturating_mul(CLAMP), lost: 0, rest: 0 }
     }
 
     /// How long to spin now.
     pub(crate) const fn budget_ns(&self) -> u64 {
-        if self.average_ns < self.max_ns { self.max_ns } else { 0 }
+        if self.average_ns < self.max_ns && self.rest == 0 { self.max_ns } else { 0 }
+    }
+
+    /// A spin of the whole budget brought nothing.
+    pub(crate) fn lose(&mut self) {
+        self.lost = self.lost.saturating_add(1);
+        if self.lost >= LOST_MAX {
+            self.rest = REST << (self.lost - LOST_MAX).min(DOUBLINGS);
+        }
     }
 
     /// A wait began at `from` and ended at `to`.
     pub(crate) fn observe(&mut self, from: Instant, to: Instant, how: Waited) {
         let waited = to.since(from);
         let waited = match how {
-            Waited::Spinning => waited,
-            Waited::Sleeping => waited.saturating_sub(WAKE_COST),
+            Waited::Spinning => {
+                self.lost = 0;
+                waited
+            }
+            Waited::Sleeping => {
+                self.rest = self.rest.saturating_sub(1);
+                waited.saturating_sub(WAKE_COST)
+            }
         };
         let limit = self.max_ns.saturating_mul(CLAMP);
         let ns = u64::try_from(waited.as_nanos()).unwrap_or(limit).min(limit);
@@ -68,7 +97,7 @@ mod tests {
     const MAX: u64 = 50_000;
 
     fn spin() -> Spin {
-        Spin { max_ns: MAX, average_ns: MAX * CLAMP }
+        Spin { max_ns: MAX, average_ns: MAX * CLAMP, lost: 0, rest: 0 }
     }
 
     fn wait(spin: &mut Spin, ns: u64, how: Waited) {
@@ -93,9 +122,43 @@ mod tests {
         assert_eq!(spin.budget_ns(), 0);
     }
 
+    /// A wait of a peer that answers at once when it runs, and cannot run while we spin.
+    fn wait_for_who_shares_the_cpu(spin: &mut Spin) -> u64 {
+        let ns = 5_000 + spin.budget_ns();
+        if spin.budget_ns() > 0 {
+            spin.lose();
+        }
+        wait(spin, ns, Waited::Sleeping);
+        ns
+    }
+
+    #[test]
+    fn who_keeps_the_cpu_from_its_peer_stops_spinning() {
+        let mut spin = spin();
+        let waits = 10_000;
+        (0..waits).for_each(|_| _ = wait_for_who_shares_the_cpu(&mut spin));
+        let spent: u64 = (0..waits).map(|_| wait_for_who_shares_the_cpu(&mut spin)).sum();
+        assert!(spent / waits < 6_000, "{} ns a wait, of 5,000", spent / waits);
+
+        let mut alone = 0;
+        while spin.budget_ns() == 0 {
+            wait(&mut spin, 40_000, Waited::Sleeping);
+            alone += 1;
+        }
+        assert!(alone <= REST << DOUBLINGS, "it tries again after {alone} waits");
+        wait(&mut spin, 10_000, Waited::Spinning);
+        for _ in 1..LOST_MAX {
+            spin.lose();
+            wait(&mut spin, MAX + 5_000, Waited::Sleeping);
+            assert_eq!(spin.budget_ns(), MAX, "some that are lost do not count");
+        }
+        spin.lose();
+        assert_eq!(spin.budget_ns(), 0);
+    }
+
     #[test]
     fn zero_never_spins() {
-        let mut spin = Spin { max_ns: 0, average_ns: 0 };
+        let mut spin = Spin { max_ns: 0, average_ns: 0, lost: 0, rest: 0 };
         wait(&mut spin, 0, Waited::Spinning);
         assert_eq!(spin.budget_ns(), 0);
     }

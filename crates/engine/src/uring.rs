@@ -212,10 +212,8 @@ impl Uring {
         if budget == 0 {
             return false;
         }
-        let mut end = from + Duration::from_nanos(budget);
-        if let Some(deadline) = deadline {
-            end = end.min(deadline);
-        }
+        let whole = from + Duration::from_nanos(budget);
+        let end = deadline.map_or(whole, |deadline| whole.min(deadline));
         loop {
             self.ask();
             if !self.ready.is_empty() {
@@ -231,6 +229,9 @@ impl Uring {
                 std::hint::spin_loop();
             }
             if monotonic() >= end {
+                if end == whole {
+                    self.spin.lose();
+                }
                 return false;
             }
         }

@@ -242,6 +242,9 @@ impl<P: Kernel> Core<P> {
             std::hint::spin_loop();
             return self.port.wait(Some(PAST));
         }
+        if self.spin.budget_ns() > 0 {
+            self.spin.lose();
+        }
         if self.fall_asleep() {
             self.port.wait(None);
         }

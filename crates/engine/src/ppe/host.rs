@@ -139,10 +139,8 @@ impl Ppe {
         if budget == 0 {
             return false;
         }
-        let mut end = from + Duration::from_nanos(budget);
-        if let Some(deadline) = deadline {
-            end = end.min(deadline);
-        }
+        let whole = from + Duration::from_nanos(budget);
+        let end = deadline.map_or(whole, |deadline| whole.min(deadline));
         loop {
             for _ in 0..SPINS_PER_LOOK {
                 if !self.events.is_empty() || self.bell.is_rung() {
@@ -152,6 +150,9 @@ impl Ppe {
                 std::hint::spin_loop();
             }
             if monotonic() >= end {
+                if end == whole {
+                    self.spin.lose();
+                }
                 return false;
             }
         }
