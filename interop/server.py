@@ -388,7 +388,7 @@ def by_turns(variants, place):
     suite meets: all. Where TURN, a number, is set, it is one: the next variant for the next case,
     and the next one for the next number (`scripts/test --turns`)."""
     turn = os.environ.get("TURN")
-    if turn is None or not variants:
+    if not turn or not variants:
         return list(variants)
     return [variants[(int(turn) + place) % len(variants)]]
 

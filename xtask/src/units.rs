@@ -405,4 +405,26 @@ mod tests {
         assert_eq!(run_again(&mut runs).unwrap(), [""; 0]);
         assert!(!runs[0].passed);
     }
+
+    /// Who asks for what is none is not told that it passed.
+    #[test]
+    fn stages_that_are_none_have_not_passed() {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/test");
+        let asked = |turn: &str, words: &[&str]| {
+            let folder = tempfile::tempdir().unwrap();
+            let mut command = Command::new(script);
+            command.args(words).env("TURN", turn).env("TMPDIR", folder.path());
+            // There is no commit.
+            let output = command.env("GIT_DIR", folder.path()).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            (output.status.code(), text.contains("PASSED"))
+        };
+        for words in [&["nothing"][..], &["fmt tidy"], &["fmt", "short long"], &[""]] {
+            assert_eq!(asked("", words), (Some(2), false), "{words:?}");
+        }
+        for turn in ["08", "1.5", "-1", "1 1", "x", "99999999999999999999"] {
+            assert_eq!(asked(turn, &["fmt"]), (Some(2), false), "{turn}");
+        }
+        assert_eq!(asked("", &["--turns", "fmt"]), (Some(2), false));
+    }
 }

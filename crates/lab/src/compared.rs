@@ -112,16 +112,21 @@ impl Change {
 /// # Errors
 /// [`JoinError`].
 pub fn compare(a: &Path, b: &Path) -> Result<Vec<Change>, JoinError> {
-    let [a, b] = read_both(a, b)?.map(|one| tests(&one));
+    let both = read_both(a, b)?;
+    let [in_a, in_b] = [&both[0], &both[1]].map(tests);
+    if let Some((_, path)) = [(&in_a, a), (&in_b, b)].iter().find(|(all, _)| all.len() > TESTS_MOST)
+    {
+        return Err(JoinError::Foreign((*path).to_owned()));
+    }
     let mut others = HashMap::new();
-    for (figure, what, test) in &b {
+    for Named { figure, what, test } in in_b {
         others.entry((figure, what)).or_insert(test);
     }
-    let pair = |(figure, what, test): &(String, String, Value)| {
+    let pair = |Named { figure, what, test }| {
         let other = others.get(&(figure, what))?;
-        Some(change(figure.clone(), what.clone(), test, other))
+        Some(change(figure.to_owned(), what.to_owned(), test, other))
     };
-    Ok(a.iter().filter_map(pair).collect())
+    Ok(in_a.into_iter().filter_map(pair).collect())
 }
 
 /// Results of one study.
@@ -158,19 +163,37 @@ pub fn circumstances(path: &Path) -> Result<String, JoinError> {
     Ok(format!("{}: {}", word(&results, "command"), machine_of(&results)))
 }
 
+/// A test of a report.
+struct Named<'a> {
+    figure: &'a str,
+    what: &'a str,
+    test: &'a Value,
+}
+
 /// All tests of a study, with their figures.
-fn tests(results: &Value) -> Vec<(String, String, Value)> {
+fn tests(results: &Value) -> Vec<Named<'_>> {
     let mut all = Vec::new();
     for figure in list(results, "figures") {
         for claim in list(figure, "claims") {
             for test in list(claim, "tests") {
-                let names = (word(figure, "title").to_owned(), word(test, "of").to_owned());
-                all.push((names.0, names.1, test.clone()));
+                let [figure, what] = [word(figure, "title"), word(test, "of")].map(cut);
+                all.push(Named { figure, what, test });
             }
         }
     }
     all
 }
+
+/// More than a hundred times as many as a study has.
+const TESTS_MOST: usize = 200_000;
+
+/// What there is of a name at most: each test has that of its figure.
+fn cut(name: &str) -> &str {
+    name.get(..name.floor_char_boundary(NAME_BYTES_MOST)).unwrap_or_default()
+}
+
+/// Several times as many as the longest name has.
+const NAME_BYTES_MOST: usize = 1000;
 
 fn change(figure: String, what: String, a: &Value, b: &Value) -> Change {
     // What has no end is null: a ratio whose divisor may be nothing.

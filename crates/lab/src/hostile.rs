@@ -216,3 +216,59 @@ fn a_link_where_a_page_is_written_leads_nowhere() {
     assert_eq!(fs::read_to_string(&page).unwrap(), "the page");
     assert!(fs::symlink_metadata(&page).unwrap().is_file());
 }
+
+#[test]
+fn a_name_without_end_is_not_held_for_each_test() {
+    let folder = tempfile::tempdir().unwrap();
+    let tests = |of: &str| vec![json!({ "of": of }); 10];
+    let long = "\u{e9}".repeat(100_000);
+    let figure = json!({ "title": long, "claims": [{ "tests": tests(&long) }] });
+    let results = json!({ "study": "amp", "figures": [figure] });
+    let path = put(folder.path(), "long", &results.to_string());
+    for change in crate::compare(&path, &path).unwrap() {
+        let names = [change.figure, change.what];
+        assert!(names.iter().all(|name| long.starts_with(name) && name.len() <= 1000));
+    }
+}
+
+/// Each costs more memory than it has bytes in the file.
+#[test]
+fn no_report_has_figures_or_tests_without_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let foreign = |json: &Value| {
+        let path = put(folder.path(), "amp/results.json", &json.to_string());
+        let compared = crate::compare(&path, &path).map(|all| all.len());
+        assert!(matches!(compared, Err(JoinError::Foreign(_))), "{compared:?}");
+    };
+    foreign(&json!({ "study": "amp", "figures": vec![json!({}); 20_000] }));
+    let joined = crate::join(folder.path()).map(drop);
+    assert!(matches!(joined, Err(JoinError::Foreign(_))), "{joined:?}");
+    let claim = json!({ "tests": vec![json!({}); 300_000] });
+    foreign(&json!({ "study": "amp", "figures": [{ "claims": [claim] }] }));
+}
+
+/// Each of its lines would be set in as deep as it lies.
+#[test]
+fn what_lies_deep_in_a_report_is_not_in_that_of_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let deep = (0..100).fold(json!(vec![0; 1000]), |inner, _| json!([inner]));
+    let mut results = results("amp", "it");
+    for name in ["title", "command", "seconds", "machine", "noise"] {
+        results[name] = json!({ "in": deep });
+    }
+    results["figures"][0]["title"] = deep;
+    put(folder.path(), "amp/results.json", &results.to_string());
+    crate::join(folder.path()).unwrap();
+    let json = fs::read_to_string(folder.path().join(RESULTS)).unwrap();
+    assert!(json.len() < 10_000, "{} bytes", json.len());
+}
+
+#[test]
+fn a_name_of_a_file_stays_on_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = put(folder.path(), "a\u{1b}[31m\nb", "{}");
+    for path in [path.clone(), path.with_extension("none")] {
+        let why = crate::compare(&path, &path).unwrap_err().to_string();
+        assert!(why.contains("a\\u{1b}[31m\\nb"), "{why:?}");
+    }
+}

@@ -20,13 +20,13 @@ use crate::tally::tally;
 #[non_exhaustive]
 pub enum JoinError {
     /// There is none.
-    #[error("there is no report in {at}; try: lunwire lab run all --out {at}", at = .0.display())]
+    #[error("there is no report in {at}; try: lunwire lab run all --out {at}", at = shown(.0))]
     None(PathBuf),
     /// It is of another program, or of an older one.
-    #[error("{} is no results.json of a study; try: STUDY/results.json of a run", .0.display())]
+    #[error("{} is no results.json of a study; try: STUDY/results.json of a run", shown(.0))]
     Foreign(PathBuf),
     /// It is in the folder of another one.
-    #[error("{} is of {of}; try: lunwire lab run {study}", .path.display())]
+    #[error("{} is of {of}; try: lunwire lab run {study}", shown(.path))]
     Astray {
         /// The results.
         path: PathBuf,
@@ -44,11 +44,16 @@ pub enum JoinError {
         b: String,
     },
     /// There is none, or it may not be read.
-    #[error("cannot read {}; try: STUDY/results.json of a run", .0.display())]
+    #[error("cannot read {}; try: STUDY/results.json of a run", shown(.0))]
     Unread(PathBuf, #[source] io::Error),
     /// The page cannot be written.
-    #[error("cannot write the page of all reports to {}; try: a copy elsewhere", .0.display())]
+    #[error("cannot write the page of all reports to {}; try: a copy elsewhere", shown(.0))]
     Unwritten(PathBuf, #[source] io::Error),
+}
+
+/// On one line: who made a file has given it its name.
+fn shown(path: &Path) -> String {
+    words::shown(&path.display().to_string())
 }
 
 /// A page of all reports.
@@ -134,25 +139,43 @@ fn told(error: &JoinError) -> String {
 pub(crate) fn read(path: &Path) -> Result<Value, JoinError> {
     let text = given::read(path).map_err(|error| JoinError::Unread(path.to_owned(), error))?;
     let results: Option<Value> = serde_json::from_slice(&text).ok();
-    let is_ours = |results: &Value| results["study"].is_string() && results["figures"].is_array();
+    let has_figures =
+        |all: &Value| all["figures"].as_array().is_some_and(|all| all.len() <= FIGURES_MOST);
+    let is_ours = |results: &Value| results["study"].is_string() && has_figures(results);
     results.filter(is_ours).ok_or_else(|| JoinError::Foreign(path.to_owned()))
 }
+
+/// More than ten times as many as all studies have, together.
+const FIGURES_MOST: usize = 1000;
 
 /// A study without what was measured.
 fn outline(results: &Value) -> Value {
     let figures = list(results, "figures").iter();
-    let figures = figures
-        .map(|figure| json!({ "title": figure["title"], "verdict": figure["verdict"] }))
-        .collect::<Vec<_>>();
+    let told = |figure: &Value| {
+        let [title, verdict] = ["title", "verdict"].map(|name| flat(&figure[name]));
+        json!({ "title": title, "verdict": verdict })
+    };
+    let figures = figures.map(told).collect::<Vec<_>>();
     json!({
         "study": results["study"],
         "summary": tally(list(results, "figures")),
-        "command": results["command"],
-        "seconds": results["seconds"],
-        "machine": results["machine"],
-        "noise": results["noise"],
+        "command": flat(&results["command"]),
+        "seconds": flat(&results["seconds"]),
+        "machine": members(&results["machine"]),
+        "noise": members(&results["noise"]),
         "figures": figures,
     })
+}
+
+/// A text, a number or the like; null: others, each of whose lines is set in as deep as it lies.
+fn flat(value: &Value) -> &Value {
+    if value.is_array() || value.is_object() { &Value::Null } else { value }
+}
+
+/// The same of each member.
+fn members(value: &Value) -> Value {
+    let all = value.as_object().into_iter().flatten();
+    all.map(|(name, value)| (name.clone(), flat(value).clone())).collect()
 }
 
 /// `failed`: how the last run of it did, of which there is no report.

@@ -303,19 +303,28 @@ pub(crate) fn on_one_line(name: &str) -> String {
 
 /// A table with left-aligned columns; the first row is the heading.
 pub(crate) fn table(rows: &[Vec<String>]) {
+    lines(rows).into_iter().for_each(line);
+}
+
+/// Others are set in no further by what a file or a peer calls something.
+const CELL_WIDTH_MOST: usize = 200;
+
+fn lines(rows: &[Vec<String>]) -> Vec<String> {
     let shown = |row: &Vec<String>| row.iter().map(|cell| on_one_line(cell)).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(shown).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)
         .map(|column| {
             let cells = rows.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+            let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
+            widest.min(CELL_WIDTH_MOST)
         })
         .collect();
-    for row in &rows {
+    let told = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        line(cells.collect::<Vec<_>>().join("  ").trim_end());
-    }
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(told).collect()
 }
 
 #[cfg(test)]
@@ -332,6 +341,15 @@ mod tests {
     fn a_name_stays_on_its_line() {
         assert_eq!(on_one_line("/a b\\\u{e9}"), "/a b\\\u{e9}");
         assert_eq!(on_one_line("a\nb\x1b[1m\u{9b}"), "a\\nb\\u{1b}[1m\\u{9b}");
+    }
+
+    #[test]
+    fn a_cell_without_end_sets_no_other_in() {
+        let long = "x".repeat(70_000);
+        let rows = [[long.as_str(), "1"], ["y", "2"]].map(|row| row.map(str::to_owned).to_vec());
+        let lines = lines(&rows);
+        assert_eq!(lines[0], format!("{long}  1"));
+        assert!(lines[1].len() < 1000, "{} bytes", lines[1].len());
     }
 
     #[test]
