@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 IN_NAMESPACE = "LUNWIRE_BENCH_NAMESPACE"
 CONGESTION = "/proc/sys/net/ipv4/tcp_congestion_control"
 
@@ -30,6 +31,32 @@ def pick_processors():
     if len(usable) < 2:
         raise SystemExit("bench: two processors are needed, one for each side")
     return usable[0], usable[1]
+
+
+def checked(parser, names, parts=()):
+    """The words of the command line; refused is what measures nothing, and `--performance` for some
+    cases alone, since a table is replaced whole. names: of the cases; parts: what else leaves some
+    out."""
+    options = parser.parse_args()
+    if options.runs < 1:
+        parser.error(f"--runs {options.runs}: 1 or more is right")
+    if not 0 < options.seconds < 3600:
+        parser.error(f"--seconds {options.seconds:g}: more than 0, and less than an hour, is right")
+    for text in options.case:
+        if not any(text in name for name in names):
+            parser.error(f"no case has {text!r} in its name; there are\n  " + "\n  ".join(names))
+    some = [part for part in ("case", *parts) if getattr(options, part)]
+    if options.performance and some:
+        word = some[0].replace("_", "-")
+        parser.error(f"--performance writes whole tables: leave --{word} out")
+    binary = os.environ.get("LUNWIRE", f"{ROOT}/target/release/lunwire")
+    if not os.access(binary, os.X_OK):
+        parser.error(f"{binary} is no program; try: make build, or set LUNWIRE")
+    try:
+        os.makedirs(options.out, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out {options.out}: {error.strerror}")
+    return options
 
 
 def kind():

@@ -227,8 +227,10 @@ class Report:
             if rows:
                 parts.append(table(head, rows))
         if parts:
-            parts.insert(0, "One turn of 127 is timed. One in which a thread slept before the "
-                            "load came counts as much, and then *idle* is longer than it was.")
+            parts.insert(0, "One turn of 127 is timed, and takes longer for that: the parts of a "
+                            "small command add up to half as much again as its CPU. A turn in "
+                            "which a thread slept before the load came counts as much as others, "
+                            "and then *idle* is longer than it was.")
         return "\n\n".join(parts)
 
     def one_sided(self):
