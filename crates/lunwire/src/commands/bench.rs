@@ -148,7 +148,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
             range: range.unwrap_or(bytes),
             verify: options.verify,
         };
-        check_range(&load).map(|()| load)
+        check_range(&load, options.range.as_deref()).map(|()| load)
     });
     for load in loads.collect::<Result<Vec<Load>>>()? {
         let before = watch.as_ref().map(|watch| watch.now(&mut queue)).transpose()?;
@@ -218,10 +218,15 @@ fn check_block(disk: &Disk, block: u64) -> Result<u32> {
     }
 }
 
-fn check_range(load: &Load) -> Result<()> {
-    let Load { block, depth, .. } = *load;
+/// `asked`: for this range, else for the whole disk.
+fn check_range(load: &Load, asked: Option<&str>) -> Result<()> {
+    let Load { block, depth, range, .. } = *load;
     let wrong = |why: String| Usage(format!("--range: {why}")).into();
     match load.places() {
+        0 if asked.is_none() => {
+            let text = format!("--block {block}: the disk has {range} bytes; try: a smaller block");
+            Err(Usage(text).into())
+        }
         0 => Err(wrong(format!("it holds no request of {block} bytes"))),
         places if load.verify && places < depth as u64 => {
             Err(wrong(format!("{depth} requests at once of {block} bytes do not fit for --verify")))

@@ -309,9 +309,10 @@ fn a_number_that_is_given_twice_is_shown_itself() {
 #[test]
 fn a_load_is_bounded_by_its_disk_and_tells_how_far_it_is() {
     let files = Files::new();
-    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M", "memory:2K"], &[]);
     let url = daemon.urls[0].as_str();
     fails(2, &["bench", url, "--range", "1T"], &["--range", "has 1 MiB"]);
+    fails(2, &["bench", &daemon.urls[1]], &["--block 4096: the disk has 2048 bytes"]);
     fails(2, &["bench", url, "--reads", "150"], &["--reads 150: 0 to 100 is right"]);
     let text = stderr(&good(&["bench", url, "--time", "6s"]));
     assert!(text.contains("measured: 5 of 6 s") && text.contains("commands/s"), "{text}");

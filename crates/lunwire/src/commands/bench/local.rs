@@ -169,7 +169,7 @@ fn measure(
                 range: bytes,
                 verify: false,
             };
-            check_range(&load)?;
+            check_range(&load, options.range.as_deref())?;
             loads.push(load);
         }
     }
