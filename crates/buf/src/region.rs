@@ -235,6 +235,12 @@ impl Region {
         }
     }
 
+    /// Bytes of all groups that a lent range has a byte of.
+    #[inline]
+    pub(crate) fn lent_bytes(&self, base: NonNull<u8>, len: usize) -> usize {
+        self.groups_at(base, len).len() * GROUP
+    }
+
     fn groups_at(&self, base: NonNull<u8>, len: usize) -> Range<usize> {
         groups::of(base.as_ptr().addr() - self.map.at(0).as_ptr().addr(), len)
     }

@@ -2,7 +2,7 @@
 //! Shared, read-only bytes.
 
 use crate::copy::{copy, fetch};
-use crate::limits::{BUF_LEN_MAX, FETCH_MAX, FETCH_MIN};
+use crate::limits::{BUF_LEN_MAX, FETCH_MAX, FETCH_MIN, PAGE};
 use crate::map::Mapping;
 use crate::pool::Slot;
 use crate::region::Copied;
@@ -142,6 +142,17 @@ impl Slice {
         matches!(self.owner, Owner::Region(_) | Owner::Copied(_))
     }
 
+    /// Bytes of a [`Region`] that whoever writes to them finds lent while the slice lives: all of
+    /// each group of pages that it has a byte of, or the copy of what could not be lent.
+    #[inline]
+    pub fn lent_bytes(&self) -> usize {
+        match &self.owner {
+            Owner::Region(region) => region.lent_bytes(self.base, self.len),
+            Owner::Copied(_) => self.len.next_multiple_of(PAGE),
+            Owner::Static | Owner::Slot(_) | Owner::Vec(_) => 0,
+        }
+    }
+
     /// Brings the bytes into the caches of this processor, if they are many that a region has lent,
     /// which no cache holds, and the processor is one whose own copy of such bytes is slow (AMD's
     /// `rep movsb`, with which Linux copies): to be asked for just before they are sent.
@@ -230,6 +241,7 @@ unsafe impl Sync for Slice {}
 
 #[cfg(test)]
 mod tests {
+    use super::PAGE;
     use super::Slice;
     use crate::{Pool, Region};
 
@@ -249,6 +261,21 @@ mod tests {
         drop(pool);
         assert_eq!(part.bytes(), b"345");
         assert_eq!(part.part(1..2).expect("within").to_vec(), b"4");
+    }
+
+    #[test]
+    fn whole_groups_of_pages_are_lent() {
+        let region = Region::new(1 << 20).expect("address space");
+        for (offset, length, lent) in [(0, 1, 1), (65_535, 2, 2), (65_536, 131_072, 2), (7, 0, 0)] {
+            let slice = region.lend(offset, length).expect("within");
+            assert_eq!(slice.lent_bytes(), lent << 16, "{length} bytes at {offset}");
+        }
+        let pool = Pool::new(1 << 20).expect("room");
+        assert_eq!(frozen(&pool, b"123").lent_bytes(), 0);
+        let lent = region.lend(0, 512).expect("within");
+        region.write(0, &[1]).expect("room");
+        assert_eq!(region.lend(0, 512).expect("room").lent_bytes(), PAGE, "a copy");
+        drop(lent);
     }
 
     #[test]

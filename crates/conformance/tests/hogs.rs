@@ -99,10 +99,14 @@ fn readers_that_do_not_read_leave_room_for_others() {
 }
 
 /// Bytes of a disk in memory that is larger than what its lent pages may cost.
-const ROOMY: u64 = 1 << 30;
+const ROOMY: u32 = 1 << 30;
 
 /// Bytes of the largest command.
 const HUGE: u32 = 4 << 20;
+
+const HUGE_BLOCKS: u32 = HUGE / BLOCK;
+const ROOMY_COMMANDS: u32 = ROOMY / HUGE;
+const ROOMY_BLOCKS: u32 = ROOMY / BLOCK;
 
 /// A few who ask for all of a disk in memory and take nothing hold few of its pages, so that others
 /// can write to all of it.
@@ -120,46 +124,83 @@ fn many_readers_that_do_not_read_leave_pages_for_those_who_write() {
 /// So many initiators ask for so many different parts of a disk in memory; another one writes to
 /// the first ones of each then.
 fn write_beside_readers(hogs: usize, each: u32, written: u32) {
-    let engine = engine::choose(engine::Choice::Auto);
-    let mut plan = server::plan(engine, iscsi::target_role::Settings::default());
-    let store = plan.stores.open(&store::spec::Spec::Memory { bytes: ROOMY }).expect("memory");
-    let identity = scsi::Identity::derive("roomy", 9, "LUNWIRE", "VIRTUAL DISK");
-    let unit = scsi::LogicalUnit::new(identity, store, BLOCK).expect("a legal unit");
-    plan.nodes[0].luns.push((9, std::sync::Arc::new(unit)));
-    let server = Server::start(plan);
-    let blocks = HUGE / BLOCK;
-    let commands = u32::try_from(ROOMY / u64::from(HUGE)).expect("few");
+    let server = roomy_server();
     let mut hogs: Vec<Initiator> = (0..hogs).map(|_| server.login()).collect();
-    for (hog, first) in hogs.iter_mut().zip((0..commands).step_by(each as usize)) {
+    for (hog, first) in hogs.iter_mut().zip((0..ROOMY_COMMANDS).step_by(each as usize)) {
         hog.settle(9);
         for command in first..first + each {
-            let read = read_huge(hog, 9, command * blocks);
+            let read = read_long(hog, 9, command * HUGE_BLOCKS, HUGE_BLOCKS);
             hog.start(&read);
         }
     }
     std::thread::sleep(Duration::from_millis(200));
+    write_all(&server, (0..ROOMY_COMMANDS).filter(|command| command % each < written));
+}
+
+/// Bytes of a group of pages of a disk in memory, which is lent as a whole.
+const GROUP: u32 = 64 << 10;
+
+/// So with those of whom each asks for little in many places: what they hold is more than what they
+/// are owed.
+#[test]
+fn readers_of_little_that_do_not_read_leave_pages_for_those_who_write() {
+    const HOGS: u32 = 24;
+    const EACH: u32 = 120;
+    let server = roomy_server();
+    let mut hogs: Vec<Initiator> = (0..HOGS).map(|_| server.login()).collect();
+    for (hog, first) in hogs.iter_mut().zip((0..).step_by(EACH as usize)) {
+        hog.settle(9);
+        // More than the sockets hold.
+        for blocks in [HUGE_BLOCKS, HUGE_BLOCKS / 8 * 3] {
+            let read = read_long(hog, 9, ROOMY_BLOCKS - HUGE_BLOCKS, blocks);
+            hog.start(&read);
+        }
+        for place in first..first + EACH {
+            // A block on either side of where one group ends and another one begins.
+            let read = read_long(hog, 9, (2 * place + 1) * (GROUP / BLOCK) - 1, 2);
+            hog.start(&read);
+        }
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    write_all(&server, 0..2 * HOGS * EACH * GROUP / HUGE);
+}
+
+/// Serves a disk of [`ROOMY`] bytes in memory as LUN 9, too.
+fn roomy_server() -> Server {
+    let engine = engine::choose(engine::Choice::Auto);
+    let mut plan = server::plan(engine, iscsi::target_role::Settings::default());
+    let spec = store::spec::Spec::Memory { bytes: ROOMY.into() };
+    let store = plan.stores.open(&spec).expect("memory");
+    let identity = scsi::Identity::derive("roomy", 9, "LUNWIRE", "VIRTUAL DISK");
+    let unit = scsi::LogicalUnit::new(identity, store, BLOCK).expect("a legal unit");
+    plan.nodes[0].luns.push((9, std::sync::Arc::new(unit)));
+    Server::start(plan)
+}
+
+/// Another initiator writes to these parts, of [`HUGE`] bytes, of the disk of such a server.
+fn write_all(server: &Server, parts: impl Iterator<Item = u32>) {
     let mut writer = server.login_with(&LoginPlan::new().with(&[("InitialR2T", "Yes")]));
     writer.settle(9);
     let data = vec![7; HUGE as usize];
-    for command in (0..commands).filter(|command| command % each < written) {
-        let status = write_huge(&mut writer, 9, command * blocks, &data);
-        assert_eq!(status, GOOD, "after {command} commands");
+    for part in parts {
+        let status = write_huge(&mut writer, 9, part * HUGE_BLOCKS, &data);
+        assert_eq!(status, GOOD, "after {part} commands");
     }
     let read = writer.read_blocks(9, 0, SMALL);
     assert_eq!(writer.run(&read).code, GOOD, "others are read to");
 }
 
-/// Reads as much as a command can.
-fn read_huge(session: &mut Initiator, lun: u8, lba: u32) -> ScsiCommand {
+/// Reads so many blocks, which may be as many as a command can.
+fn read_long(session: &mut Initiator, lun: u8, lba: u32, blocks: u32) -> ScsiCommand {
     let cdb = wire::scsi::cdb::BlockCommand {
         opcode: wire::scsi::opcode::Opcode::READ_16,
         lba: lba.into(),
-        length: HUGE / BLOCK,
+        length: blocks,
         flags: 0,
         group_number: 0,
     };
     let command = session.command(lun, &cdb.emit().expect("a small range").bytes[..16]);
-    ScsiCommand { read: true, expected_length: HUGE, ..command }
+    ScsiCommand { read: true, expected_length: blocks * BLOCK, ..command }
 }
 
 /// Writes as much as a command can; gives the status.

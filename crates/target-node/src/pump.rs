@@ -204,6 +204,8 @@ struct Session {
     exchanges: Vec<exchange::Exchange>,
     /// Bytes that wait to leave for its initiator, at most.
     owed: usize,
+    /// And what of stores in memory they keep from others.
+    lent: owed::Lent,
     /// When some of that left last while commands waited for it.
     paid: Instant,
     /// Store work under way that its end waits for; a session is gone only when there is none.
@@ -617,6 +619,9 @@ impl<P: Port> SessionView<'_, P> {
             while let Some(event) = connection.mover.poll_event() {
                 let id = ConnectionId(index);
                 let now = *now.get_or_insert_with(|| self.context.port.now());
+                if let iscsi::datamover::Event::Released { task } = event {
+                    self.context.owed.come_back(self.session.lent.take(task));
+                }
                 self.session.machine.handle_event(id, event, &[], &[], now);
             }
         }

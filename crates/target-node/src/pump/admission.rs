@@ -31,6 +31,7 @@ use super::course::Courses;
 use super::held::Held;
 use super::letter::Letter;
 use super::listening::Listener;
+use super::owed::Lent;
 use super::tally::Took;
 use super::token;
 use super::transport::Carrier;
@@ -560,6 +561,7 @@ impl<P: Port> ConnectionView<'_, P> {
             awaiting_memory: std::collections::VecDeque::new(),
             exchanges: Vec::new(),
             owed: 0,
+            lent: Lent::default(),
             paid: now,
             ios: 0,
             waiters: Vec::new(),

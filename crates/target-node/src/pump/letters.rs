@@ -119,7 +119,8 @@ impl<P: Port> Pump<P> {
     pub(crate) fn check_sessions(&self) {
         assert!(self.context.effects.is_empty(), "what an event means for others is carried out");
         let messages = self.connections.iter().map(|(_, connection)| connection.messages).sum();
-        self.context.owed.check(self.sessions.len(), messages);
+        let lent = self.sessions.iter().map(|(_, session)| &session.lent);
+        self.context.owed.check(lent, messages);
         for (_, session) in self.sessions.iter() {
             session.machine.check();
         }

@@ -166,7 +166,7 @@ impl<P: Port> Pump<P> {
     /// What a connection that has gone had to send holds up no read on the others of its session.
     fn owes_it_no_more(&mut self, session: Option<Key>) {
         if let Some(mut view) = session.and_then(|key| self.session(key)) {
-            view.paid();
+            view.owes_less();
         }
     }
 
@@ -199,7 +199,7 @@ impl<P: Port> Pump<P> {
         }
         let Some(session) = self.sessions.remove(key) else { return never("it is there") };
         self.gone.count_session(session.commands, session.bytes_in, session.bytes_out);
-        self.context.owed.close(session.owed);
+        self.context.owed.close(&session.lent);
         let shared = &self.context.shared;
         shared.registry.release(&session.identity, session.tsih);
         for (reactor, connection) in session.waiters {

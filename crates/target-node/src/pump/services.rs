@@ -34,6 +34,7 @@ use super::complaint::Cause;
 use super::complaint::Scene;
 use super::course::With;
 use super::held;
+use super::owed::Answer;
 use super::owed::OWED_MIN;
 use super::reservations::Reserving;
 use super::shared::Shared;
@@ -305,7 +306,8 @@ impl<P: Port> SessionView<'_, P> {
             session.machine.set_now(context.port.now());
         }
         let bytes = completion.data_in.as_ref().map_or(0, |data| data.len());
-        let lends = context.owed.lends(bytes, context.shared.mailboxes.len());
+        let lent = completion.data_in.as_ref().map_or(0, |data| data.lent_bytes());
+        let lends = context.owed.lends(lent, context.shared.mailboxes.len());
         let data_in = match completion.data_in {
             Some(data) if session.machine.keeps_data() => {
                 context.watch.copied += data.len() as u64;
@@ -323,9 +325,13 @@ impl<P: Port> SessionView<'_, P> {
             }
             data => data,
         };
+        if data_in.as_ref().is_some_and(Slice::is_lent)
+            && let Some(connection) = session.machine.connection_of(id)
+        {
+            context.owed.lend(&mut session.lent, Answer { task: id, connection, bytes: lent });
+        }
         session.bytes_in += bytes as u64;
         session.owed = session.owed.saturating_add(bytes);
-        context.owed.add(bytes);
         let completion = service::Completion {
             status: completion.status,
             sense: completion.sense,
