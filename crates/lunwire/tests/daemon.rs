@@ -255,9 +255,20 @@ fn a_refused_login_says_who_asked_for_what() {
 
 /// No stack fits into what is left to it, as where a control group lets nobody start a thread.
 fn keep_from_threads(daemon: &Daemon) {
-    let facts = std::fs::read_to_string(format!("/proc/{}/status", daemon.child.id())).unwrap();
-    let size = facts.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
-    let size: u64 = size.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+    let size_now = || -> u64 {
+        let facts = std::fs::read_to_string(format!("/proc/{}/status", daemon.child.id())).unwrap();
+        let size = facts.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+        size.trim().strip_suffix(" kB").unwrap().parse().unwrap()
+    };
+    // Its threads are there when it serves, but on a busy machine not all that they take.
+    let mut size = size_now();
+    loop {
+        std::thread::sleep(Duration::from_millis(200));
+        let before = std::mem::replace(&mut size, size_now());
+        if size == before {
+            break;
+        }
+    }
     let bound = Rlimit { current: Some((size + 1024) << 10), maximum: None };
     prlimit(Some(Pid::from_child(&daemon.child)), Resource::As, bound).unwrap();
 }
