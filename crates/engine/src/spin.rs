@@ -5,9 +5,9 @@
 //! So a port spins while recent waits were short, and does not once they were long: a daemon
 //! with nothing to do uses no CPU.
 //!
-//! Where both sides have one CPU between them, waits are short and spinning is what makes them as
-//! long as they are: the peer cannot run meanwhile. So after some spins in a row that were lost a
-//! port sleeps at once for a while, which gets longer as long as they are.
+//! Where both sides have one CPU between them, the peer cannot run while we spin. So after some
+//! spins in a row that brought nothing a port sleeps at once in its next waits, and in more of them
+//! each time that the spin behind them brings nothing either.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ const CLAMP: u64 = 16;
 /// So many spins in a row may be lost.
 const LOST_MAX: u32 = 4;
 
-/// Waits without a spin after that, and after as many doublings.
+/// Waits without a spin after that; they double so often, with each spin more that is lost.
 const REST: u32 = 16;
 const DOUBLINGS: u32 = 4;
 
